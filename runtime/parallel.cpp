@@ -153,7 +153,8 @@ void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
   if (loop.error) std::rethrow_exception(loop.error);
 }
 
-void for_each_item_impl(std::int64_t count, void* body, void (*call)(void*, std::int64_t, int)) {
+void for_each_item_impl(std::int64_t count, ItemLength length, void* body,
+                        void (*call)(void*, std::int64_t, int)) {
   struct Items {
     std::int64_t count;
     void* body;
@@ -179,7 +180,8 @@ void for_each_item_impl(std::int64_t count, void* body, void (*call)(void*, std:
 #pragma omp parallel num_threads(workers)
     items.take(omp_get_thread_num());
   } else {
-    Workers::mine().run_long(workers, &items, [](void* self, int worker) noexcept {
+    const auto run = length == ItemLength::Long ? &Workers::run_long : &Workers::run;
+    (Workers::mine().*run)(workers, &items, [](void* self, int worker) noexcept {
       static_cast<Items*>(self)->take(worker);
     });
   }

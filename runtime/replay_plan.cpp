@@ -1,7 +1,6 @@
 #include "quanta/runtime/replay_plan.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/plan_division.h"
+#include "quanta/runtime/detail/plan_forks.h"
 #include "quanta/runtime/detail/plan_layout.h"
 #include "quanta/runtime/detail/row_program.h"
 #include "quanta/runtime/parallel.h"
@@ -23,6 +23,7 @@ using detail::Division;
 using detail::Instance;
 using detail::Layout;
 using detail::Place;
+using detail::PlanForks;
 using detail::PlannedStep;
 using detail::Program;
 using detail::Value;
@@ -233,7 +234,6 @@ void ReplayPlan::run_on_device(std::span<const Tensor> inputs,
 }
 
 const Division* ReplayPlan::division_for(int threads) const {
-  if (threads < 2 || is_watched()) return nullptr;
   const std::int64_t rows = detail::rows_at_a_time(layout_->rows, threads);
   if (rows == 0) return nullptr;
   const std::lock_guard lock(mutex_);
@@ -242,6 +242,15 @@ const Division* ReplayPlan::division_for(int threads) const {
   }
   divisions_.push_back(std::make_unique<const Division>(layout_->program, rows, info_.rows));
   return divisions_.back().get();
+}
+
+const PlanForks& ReplayPlan::forks_for(int threads) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : forks_) {
+    if (known->threads() == threads) return *known;
+  }
+  forks_.push_back(std::make_unique<const PlanForks>(*layout_, threads));
+  return *forks_.back();
 }
 
 std::vector<bool> ReplayPlan::launched_alone() const {
@@ -288,12 +297,16 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
     }
   }
   if (!layout_->device.is_cpu()) return run_on_device(inputs, out_places);
-  if (const Division* division = division_for(get_num_threads())) {
+  const int threads = get_num_threads();
+  if (threads == 1 || is_watched()) {
+    return layout_->run_between(
+        layout_->take(), in_places, out_places,
+        [&](const Instance& instance) { layout_->run_steps(instance, 0, program.steps.size()); });
+  }
+  if (const Division* division = division_for(threads)) {
     return division->run(in_places, out_places);
   }
-  layout_->run_between(in_places, out_places, [&](const Instance& instance) {
-    layout_->run_steps(instance, 0, program.steps.size());
-  });
+  forks_for(threads).run(in_places, out_places);
 }
 
 Tensor ReplayPlan::run(const Tensor& x) const {
@@ -319,6 +332,17 @@ std::vector<Tensor> ReplayPlan::run(std::span<const Tensor> inputs) const {
   return results;
 }
 
+std::string ReplayPlan::forks_to_string() const {
+  std::vector<const PlanForks*> known;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& forks : forks_) known.push_back(forks.get());
+  }
+  std::string text;
+  for (const PlanForks* forks : known) text += forks->to_string();
+  return text;
+}
+
 std::string ReplayPlan::to_string() const {
   const Program& program = layout_->program;
   std::string text =
@@ -334,6 +358,7 @@ std::string ReplayPlan::to_string() const {
                           : fmt::format("CUDA graphs: {} steps captured, {} launched one by one\n",
                                         info_.steps - static_cast<std::size_t>(count), count);
   }
+  text += forks_to_string();
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const PlannedStep& step = program.steps[i];
     const Value& out = step.outputs[0];

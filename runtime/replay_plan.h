@@ -18,6 +18,7 @@ struct Division;
 struct Instance;
 struct Layout;
 struct Place;
+class PlanForks;
 }  // namespace detail
 
 /// A recorded run made ready to be run again: steps that do not matter are left out, equal ones are
@@ -29,6 +30,8 @@ struct Place;
 /// int8 do, the threads of a run on the CPU share the rows instead of each step, if they all get
 /// enough to do: a thread takes some rows through all steps, and the next ones when it is ready. Not
 /// while a Profiler or set_verbose() watches.
+/// Otherwise runs with several threads time some steps at first: where it takes less time, branches of
+/// the network run side by side with a thread each, and small steps on one thread (docs/freeze.md).
 /// On a CUDA device a block's first run is captured: later ones are a copy of the inputs, one graph
 /// launch and a copy of the outputs. Steps that wait for the host (embeddings, which look at their
 /// indices) run launch by launch between graphs; to_string() says which. All steps do while a Profiler
@@ -63,7 +66,7 @@ class ReplayPlan {
     std::int64_t rows = 0;         ///< that all steps work on by themselves; 0: there are none
   };
   const Info& info() const noexcept { return info_; }
-  /// A line for each step: module path, op, sizes of the results, where they lie.
+  /// What runs do, and a line for each step: module path, op, sizes of the results, where they lie.
   std::string to_string() const;
 
  private:
@@ -73,8 +76,10 @@ class ReplayPlan {
                    std::span<detail::Place> out_places) const;
   void run_on_device(std::span<const Tensor> inputs,
                      std::span<const detail::Place> out_places) const;
-  /// How so many threads share the rows; null where they share each step.
+  /// How so many threads share the rows; null where they share steps, or take some each.
   const detail::Division* division_for(int threads) const;
+  const detail::PlanForks& forks_for(int threads) const;
+  std::string forks_to_string() const;
   /// Which steps no graph holds; empty before the first graph.
   std::vector<bool> launched_alone() const;
 
@@ -83,6 +88,7 @@ class ReplayPlan {
   mutable std::mutex mutex_;
   mutable std::vector<bool> alone_;
   mutable std::vector<std::unique_ptr<const detail::Division>> divisions_;
+  mutable std::vector<std::unique_ptr<const detail::PlanForks>> forks_;
 };
 
 }  // namespace quanta::replay

@@ -28,14 +28,15 @@ void Division::run(std::span<const Place> in_places, std::span<const Place> out_
   std::vector<std::unique_ptr<Instance>> instances;
   const std::int64_t workers = std::min<std::int64_t>(parts, get_num_threads());
   for (std::int64_t w = 0; w < workers; ++w) instances.push_back(layout.take());
-  quanta::detail::for_each_item(parts, [&](std::int64_t part, int worker) {
-    const Instance& own = *instances[static_cast<std::size_t>(worker)];
-    Instance::move(own.in_input, in_places);
-    Instance::move_on(own.in_input, input_bytes, part);
-    Instance::move(own.in_output, out_places);
-    Instance::move_on(own.in_output, output_bytes, part);
-    layout.run_steps(own, 0, layout.program.steps.size());
-  });
+  quanta::detail::for_each_item(
+      parts, quanta::detail::ItemLength::Long, [&](std::int64_t part, int worker) {
+        const Instance& own = *instances[static_cast<std::size_t>(worker)];
+        Instance::move(own.in_input, in_places);
+        Instance::move_on(own.in_input, input_bytes, part);
+        Instance::move(own.in_output, out_places);
+        Instance::move_on(own.in_output, output_bytes, part);
+        layout.run_steps(own, 0, layout.program.steps.size());
+      });
   for (std::unique_ptr<Instance>& instance : instances) layout.give(std::move(instance));
 }
 

@@ -119,6 +119,12 @@ void Layout::give(std::unique_ptr<Instance> instance) const noexcept {
   }
 }
 
+void Layout::forget_free() const noexcept {
+  std::vector<std::unique_ptr<Instance>> freed;
+  const std::lock_guard lock(mutex_);
+  freed.swap(free_);
+}
+
 void Layout::run_step(const Instance& instance, std::size_t index, std::size_t next) const {
   const PlannedStep& step = program.steps[index];
   const Instance::Begin& at = instance.begins[index];

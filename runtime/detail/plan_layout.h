@@ -78,14 +78,15 @@ struct Layout {
 
   std::unique_ptr<Instance> take() const;
   void give(std::unique_ptr<Instance> instance) const noexcept;
-  /// `next` is the step that the calling thread runs then, or one behind all steps.
+  /// Frees those that nobody has taken.
+  void forget_free() const noexcept;
+  /// What step `next` reads beside its arguments is asked for meanwhile, unless it is behind all steps.
   void run_step(const Instance& instance, std::size_t step, std::size_t next) const;
   void run_steps(const Instance& instance, std::size_t begin, std::size_t end) const;
-  /// On the CPU: run(instance) with an instance whose inputs and outputs lie there.
+  /// On the CPU: run(instance) with one that was taken, whose inputs and outputs lie there; gives it back.
   template <typename Run>
-  void run_between(std::span<const Place> in_places, std::span<const Place> out_places,
-                   const Run& run) const {
-    std::unique_ptr<Instance> instance = take();
+  void run_between(std::unique_ptr<Instance> instance, std::span<const Place> in_places,
+                   std::span<const Place> out_places, const Run& run) const {
     Instance::move(instance->in_input, in_places);
     Instance::move(instance->in_output, out_places);
     run(std::as_const(*instance));

@@ -40,17 +40,6 @@ thread_local bool inside = false;
 // Of this process since its first loop.
 std::atomic<unsigned> forks{0};
 
-class Inside {
- public:
-  Inside() noexcept : before_(std::exchange(inside, true)) {}
-  ~Inside() { inside = before_; }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  bool before_;
-};
-
 void pause() noexcept {
 #if defined(__x86_64__)
   _mm_pause();
@@ -90,6 +79,9 @@ void bind_as_openmp(std::thread& helper, int rank) {
 }
 
 }  // namespace
+
+OneThread::OneThread() noexcept : before_(std::exchange(inside, true)) {}
+OneThread::~OneThread() { inside = before_; }
 
 Workers& Workers::mine() {
   static const int handler = pthread_atfork(nullptr, nullptr, [] {
@@ -198,7 +190,7 @@ void Workers::note_wait(bool was_long) noexcept {
 }
 
 void Workers::run(int parts, void* body, Call call) {
-  const Inside scope;
+  const OneThread scope;
   const Clock::time_point begin = Clock::now();
   if (works_alone(begin)) {
     for (int part = 0; part < parts; ++part) call(body, part);
@@ -213,7 +205,7 @@ void Workers::run(int parts, void* body, Call call) {
 }
 
 void Workers::run_long(int parts, void* body, Call call) {
-  const Inside scope;
+  const OneThread scope;
   add_helpers(parts - 1);
   publish(parts, body, call);
   take_parts(ticket_.load(std::memory_order_acquire), true);
@@ -222,7 +214,7 @@ void Workers::run_long(int parts, void* body, Call call) {
 
 int Workers::run_together(int threads, void* body, TeamCall call) {
   if (works_alone(Clock::now())) {
-    const Inside scope;
+    const OneThread scope;
     call(body, 0, 1);
     return 1;
   }
@@ -232,7 +224,7 @@ int Workers::run_together(int threads, void* body, TeamCall call) {
     std::atomic<int> size{0};  // 0: not known yet
     std::atomic<int> ranks{1};
   } team{body, call};
-  const Inside scope;
+  const OneThread scope;
   add_helpers(threads - 1);
   publish(threads - 1, &team, [](void* self, int) noexcept {
     auto& joined = *static_cast<Team*>(self);

@@ -20,11 +20,24 @@
 
 namespace quanta::detail {
 
+/// While it lives the calling thread works alone.
+class OneThread {
+ public:
+  OneThread() noexcept;
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  bool before_;
+};
+
 class Workers {
  public:
   /// The calling thread's. They end with it.
   static Workers& mine();
-  /// Whether the calling thread runs a part at the moment: what that calls has one thread.
+  /// Whether the calling thread runs a part at the moment, or has a OneThread: what it calls has one
+  /// thread.
   static bool is_inside() noexcept;
 
   Workers() = default;
