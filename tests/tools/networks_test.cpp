@@ -74,6 +74,10 @@ TEST_CASE("benchmark networks: the transformers are near to float and frozen wit
   check_forms("distilbert_16", 25.0);
 }
 
+TEST_CASE("benchmark networks: the two towers are near to float and frozen with their bits") {
+  check_forms("two_tower", 20.0);
+}
+
 TEST_CASE("benchmark networks: the CRNN has int8 convolutions and a dynamic LSTM behind them") {
   check_forms("crnn", 15.0);
   const NetworkKind& kind = cli::network_kind("crnn");

@@ -201,6 +201,25 @@ class EncoderClassifier(nn.Module):
         return self.fc(torch.tanh(self.pooler(x[:, 0])))
 
 
+class TwoTower(nn.Module):
+    """tools/networks/two_tower.h."""
+
+    def __init__(self, features=512):
+        super().__init__()
+        self.user, self.item = (self.tower(features) for _ in range(2))
+        self.score = nn.Sequential(nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    @staticmethod
+    def tower(features):
+        widths = (features, 512, 512, 256, 128)
+        layers = [(nn.Linear(before, after), nn.ReLU()) for before, after in zip(widths, widths[1:])]
+        return nn.Sequential(*(module for pair in layers for module in pair))
+
+    def forward(self, x):
+        user, item = x.chunk(2, 1)
+        return self.score(torch.cat([self.user(user), self.item(item)], 1))
+
+
 def efficientnet_b0():
     import torchvision
 
@@ -216,16 +235,19 @@ MODELS = {
     "bert_base": (lambda: EncoderClassifier(12), (128, 768)),
     "distilbert_16": (lambda: EncoderClassifier(6), (16, 768)),
     "distilbert_512": (lambda: EncoderClassifier(6), (512, 768)),
+    "two_tower": (TwoTower, (1024,)),
 }
 
 
 def make_inputs(sizes, count, seed):
-    """With structure, so that results differ: pictures of several scales, tokens of unit variance."""
+    """With structure, so that results differ: pictures of several scales, tokens and features of unit variance."""
     generator = torch.Generator().manual_seed(seed)
 
     def random(*dims):
         return torch.randn(*dims, generator=generator)
 
+    if len(sizes) == 1:
+        return random(count, *sizes)
     if len(sizes) == 2:
         return F.layer_norm(random(count, *sizes) + random(count, 1, sizes[1]), (sizes[1],))
     x = 0.3 * random(count, *sizes)

@@ -25,6 +25,7 @@ TARGETS = {
     "resnet50": 1.10, "resnet18": 1.10, "mobilenet_v2": 1.60, "mobilenet_v3_large": 2.00,
     "lstm": 1.40, "gru": 2.00, "bert4": 1.15, "mlp": 1.60, "efficientnet_b0": 1.10, "yolo_n": 1.10,
     "crnn": 1.10, "vit_tiny": 1.10, "bert_base": 1.10, "distilbert_16": 1.10, "distilbert_512": 1.10,
+    "two_tower": 1.10,
     "ocr_det": 1.10, "ocr_cls": 1.10, "ocr_rec": 1.10,
 }  # fmt: skip
 INT8_PEERS = ("torch_int8", "torch_dyn", "ort_int8", "ort_dyn", "ov_int8")

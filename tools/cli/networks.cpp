@@ -9,6 +9,7 @@
 #include "quanta/quanta.h"
 #include "quanta/tools/networks/crnn.h"
 #include "quanta/tools/networks/detector.h"
+#include "quanta/tools/networks/two_tower.h"
 
 namespace quanta::cli {
 namespace {
@@ -120,6 +121,13 @@ std::vector<NetworkKind> make_network_kinds() {
        true,
        [] { return boxed(models::Mlp()); },
        find_groups<models::Mlp>},
+      {"two_tower",
+       {1024},
+       1.393e6,
+       true,
+       false,
+       [] { return boxed(networks::TwoTower()); },
+       find_groups<networks::TwoTower>},
   };
 }
 
