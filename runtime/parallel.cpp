@@ -78,7 +78,7 @@ int get_num_threads() {
   if (detail::Workers::is_inside() || omp_in_parallel() != 0) return 1;
   if (!has_number) [[unlikely]]
     choose_number();
-  return omp_get_max_threads();
+  return std::min(omp_get_max_threads(), kMaxThreads);
 }
 
 namespace detail {

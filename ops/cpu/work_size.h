@@ -12,7 +12,7 @@ namespace quanta::cpu {
 
 /// The most u8 x s8 multiply-adds (a float one counts as four) that one thread does alone: waking a
 /// team costs two microseconds when its threads still spin and far more when they sleep; one thread
-/// with VNNI does as many in 4 (Intel Xeon) or 6 (Zen 4), and in 7 to 14 if sums are short. Besides,
+/// with VNNI does as many in 4 us (Intel Xeon) or 6 (Zen 4), and in 7 to 14 if sums are short. Besides,
 /// what other threads have just written comes from their caches.
 inline constexpr std::int64_t kOneThreadProducts = 1'000'000;
 

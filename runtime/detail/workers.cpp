@@ -9,7 +9,9 @@
 #include <system_error>
 #include <utility>
 
+#include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/openmp.h"
+#include "quanta/runtime/parallel.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -134,7 +136,8 @@ void Workers::publish(int parts, void* body, Call call) {
   processor_.store(sched_getcpu(), std::memory_order_relaxed);
   body_ = body;
   call_ = call;
-  const auto count = static_cast<std::uint32_t>(parts);  // at most kMaxThreads
+  QUANTA_DCHECK(parts <= kMaxThreads);
+  const auto count = static_cast<std::uint32_t>(parts);
   unfinished_.store(count, std::memory_order_relaxed);
   const std::uint32_t job = job_of(ticket_.load(std::memory_order_relaxed)) + 1;
   ticket_.store((Ticket{job} << 32U) | count);

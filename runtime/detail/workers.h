@@ -20,7 +20,7 @@
 
 namespace quanta::detail {
 
-/// While it lives the calling thread works alone.
+/// While it lives get_num_threads() is 1 on the calling thread.
 class OneThread {
  public:
   OneThread() noexcept;
@@ -62,8 +62,9 @@ class Workers {
 
  private:
   // A number that grows with each job; the first of its parts that nobody has taken, and how many there
-  // are. The owner takes the first and helpers the last one: what a thread wrote in one job, and has in
-  // its cache, is what it reads in the next one, where jobs divide what they share in the same way.
+  // are. The owner takes the first and helpers the last one: what it wrote in one job, and has in its
+  // cache, is what it reads in the next one, where jobs divide what they share in the same way. So it is
+  // with a single helper.
   using Ticket = std::uint64_t;
   static std::uint32_t job_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket >> 32U); }
   static std::uint32_t first_of(Ticket ticket) {
