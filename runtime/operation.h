@@ -244,9 +244,9 @@ class Operation {
   virtual std::span<const std::byte> weight_memory() const noexcept;
 
   /// Whether row i of each result, along dimension 0, is made of row i of each argument and of
-  /// nothing else, to the last bit and whatever the number of rows is. Arguments that are the same in
-  /// every call may be no such batch. A plan lets one thread calculate some rows, and another the
-  /// others.
+  /// nothing else, to the last bit and whatever the number of rows and of threads is. Arguments that
+  /// are the same in every call may be no such batch. A plan lets one thread calculate some rows and
+  /// another the others, or runs steps that need nothing of each other at the same time.
   virtual bool works_by_rows() const noexcept;
 
   /// A list of calls whose results are this one's: empty but for a Composition.

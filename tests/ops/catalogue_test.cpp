@@ -21,6 +21,7 @@
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/replay_plan.h"
 #include "support/capture_binding.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -287,6 +288,12 @@ TEST_CASE(
         REQUIRE(together[r].size(0) == first.size(0));
         CHECK(same_values(alone[r], together[r].narrow(0, i, 1)));
       }
+    }
+    // A plan may run it on one thread where the module had several.
+    for (const int threads : {1, 2, 7}) {
+      const test::Threads guard(threads);
+      const std::vector<Tensor> again = results_of(*sample.operation, sample.inputs);
+      for (std::size_t r = 0; r < together.size(); ++r) CHECK(same_values(again[r], together[r]));
     }
     checked.insert(row.name);
   });

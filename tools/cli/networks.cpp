@@ -125,7 +125,7 @@ std::vector<NetworkKind> make_network_kinds() {
        {1024},
        1.393e6,
        true,
-       false,
+       true,
        [] { return boxed(networks::TwoTower()); },
        find_groups<networks::TwoTower>},
   };
