@@ -7,6 +7,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/detail/buffer_places.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/plan_division.h"
 #include "quanta/runtime/detail/plan_forks.h"
@@ -157,10 +158,7 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   require_within(program, layout->inputs, inputs);
   info_.recorded_steps = program.steps.size();
   info_.result_bytes = written_bytes(program);
-  detail::drop_unused(program);
-  detail::share_equal_steps(program);
-  detail::join_steps(program);
-  if (layout->device.is_cpu()) detail::hand_on_ranges(program);
+  detail::simplify(program, layout->device);
   detail::reuse_inputs(program);
   layout->arena_bytes = detail::place_buffers(program);
   info_.steps = program.steps.size();
@@ -299,9 +297,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
   if (!layout_->device.is_cpu()) return run_on_device(inputs, out_places);
   const int threads = get_num_threads();
   if (threads == 1 || is_watched()) {
-    return layout_->run_between(
-        layout_->take(), in_places, out_places,
-        [&](const Instance& instance) { layout_->run_steps(instance, 0, program.steps.size()); });
+    return layout_->run(layout_->take(), in_places, out_places);
   }
   if (const Division* division = division_for(threads)) {
     return division->run(in_places, out_places);

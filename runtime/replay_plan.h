@@ -61,12 +61,13 @@ class ReplayPlan {
   struct Info {
     std::size_t recorded_steps = 0;
     std::size_t steps = 0;
-    std::size_t arena_bytes = 0;   ///< the size of the shared block, for all rows
+    std::size_t arena_bytes = 0;   ///< the size of the block, where steps come one after the other
     std::size_t result_bytes = 0;  ///< what all results would take, had each its own memory
     std::int64_t rows = 0;         ///< that all steps work on by themselves; 0: there are none
   };
   const Info& info() const noexcept { return info_; }
-  /// What runs do, and a line for each step: module path, op, sizes of the results, where they lie.
+  /// What runs do, and a line for each step: module path, op, sizes of the results, where they lie if
+  /// steps come one after the other.
   std::string to_string() const;
 
  private:

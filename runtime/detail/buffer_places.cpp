@@ -1,12 +1,12 @@
+#include "quanta/runtime/detail/buffer_places.h"
+
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "quanta/runtime/detail/ceil_div.h"
-#include "quanta/runtime/detail/replay_steps.h"
 
 namespace quanta::replay::detail {
 namespace {

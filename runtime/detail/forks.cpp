@@ -9,12 +9,16 @@
 namespace quanta::replay::detail {
 namespace {
 
+using quanta::detail::ItemLength;
+
 // As many steps as a fork may have: enough for the branches of a block, and quick to look through.
 constexpr std::size_t kMostSteps = 64;
 // What lanes take beside their steps: about as much as a step that threads share.
 constexpr double kLaneSeconds = 2e-6;
 // Of longer steps threads take a part each as a rule.
 constexpr double kShortSeconds = 50e-6;
+// As ItemLength says.
+constexpr double kLongSeconds = 100e-6;
 
 /// Of each step the earlier ones, at most kMostSteps before it, that it must not run beside: one of the
 /// two writes what the other one uses. Calls that give other results each time keep their order.
@@ -84,6 +88,13 @@ class GrowingLanes {
     return total_ / static_cast<double>(std::min(threads, count_));
   }
 
+  double longest_seconds() {
+    double longest = 0.0;
+    for (std::size_t i = 0; i < root_.size(); ++i) {
+      if (find(i) == i) longest = std::max(longest, seconds_[i]);
+    }
+    return longest;
+  }
   std::vector<std::vector<std::size_t>> lanes() {
     std::vector<std::vector<std::size_t>> result;
     std::vector<std::size_t> roots;
@@ -196,80 +207,12 @@ std::vector<Fork> best_forks(const Program& program, const StepTimes& times, int
     }
     GrowingLanes lanes(begin);
     for (std::size_t i = begin; i < end; ++i) lanes.add(conflicts[i], times.alone[i]);
-    forks.push_back({begin, end, lanes.lanes()});
+    forks.push_back({begin, end, lanes.lanes(), ItemLength::Short});
+    if (lanes.longest_seconds() >= kLongSeconds) forks.back().length = ItemLength::Long;
     end = begin;
   }
   std::ranges::reverse(forks);
   return forks;
-}
-
-namespace {
-
-// Packing and page faults are over by then.
-constexpr std::int64_t kFirstRuns = 2;
-// Of each step the shortest time counts.
-constexpr std::int64_t kTimedRuns = 2;
-// Runs without and with forks by turns. Those of the first pair make what later ones find.
-constexpr std::int64_t kPairs = 6;
-constexpr std::int64_t kMostPairs = 4;
-// What is true while another process is busy, or a processor is slow, need not stay so. Each time it
-// takes twice as many runs until all is timed again.
-constexpr std::int64_t kSettledRuns = 1000;
-constexpr std::int64_t kMostSettledRuns = std::int64_t{1} << 20U;
-
-}  // namespace
-
-ForkTrial::ForkTrial(std::size_t steps) : settled_runs_(kFirstRuns), later_runs_(kSettledRuns) {
-  times_.shared.resize(steps);
-  times_.alone.resize(steps);
-}
-
-void ForkTrial::settle(bool forked) noexcept {
-  forked_ = forked;
-  wants_forks_ = false;
-  turn_ = Turn::Settled;
-  runs_ = 0;
-  settled_runs_ = later_runs_;
-  later_runs_ = std::min(2 * later_runs_, kMostSettledRuns);
-}
-
-void ForkTrial::note_settled() noexcept {
-  if (turn_ != Turn::Settled || wants_forks_ || ++runs_ < settled_runs_) return;
-  constexpr double kUnknown = std::numeric_limits<double>::infinity();
-  std::ranges::fill(times_.shared, kUnknown);
-  std::ranges::fill(times_.alone, kUnknown);
-  runs_ = 0;
-  turn_ = Turn::TimeShared;
-}
-
-void ForkTrial::note_steps(Turn turn, std::span<const double> seconds) noexcept {
-  if (turn != turn_ || (turn != Turn::TimeShared && turn != Turn::TimeAlone)) return;
-  std::vector<double>& least = turn == Turn::TimeShared ? times_.shared : times_.alone;
-  for (std::size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], seconds[i]);
-  if (++runs_ < kTimedRuns) return;
-  runs_ = 0;
-  wants_forks_ = turn == Turn::TimeAlone;
-  turn_ = wants_forks_ ? Turn::Settled : Turn::TimeAlone;
-}
-
-void ForkTrial::set_forks(bool there_are_some) noexcept {
-  if (!there_are_some) return settle(false);
-  wants_forks_ = false;
-  runs_ = 0;
-  shorter_ = 0;
-  turn_ = Turn::Shared;
-}
-
-void ForkTrial::note_run(Turn turn, double seconds) noexcept {
-  if (turn != turn_) return;
-  if (turn == Turn::Shared) {
-    shared_seconds_ = seconds;
-    turn_ = Turn::Forked;
-  } else if (turn == Turn::Forked) {
-    if (runs_ > 0 && seconds < shared_seconds_) ++shorter_;
-    turn_ = Turn::Shared;
-    if (++runs_ == kPairs) settle(shorter_ >= kMostPairs);
-  }
 }
 
 }  // namespace quanta::replay::detail

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "quanta/runtime/detail/buffer_places.h"
 #include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/detail/row_program.h"
 #include "quanta/runtime/parallel.h"

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "quanta/runtime/detail/buffer_places.h"
 #include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/detail/workers.h"
 
@@ -30,10 +31,9 @@ void run_fork(const Layout& layout, const Instance& instance, const Fork& fork) 
     return run_lane(layout, instance, fork, 0);
   }
   const auto count = static_cast<std::int64_t>(fork.lanes.size());
-  quanta::detail::for_each_item(count, quanta::detail::ItemLength::Short,
-                                [&](std::int64_t lane, int) {
-                                  run_lane(layout, instance, fork, static_cast<std::size_t>(lane));
-                                });
+  quanta::detail::for_each_item(count, fork.length, [&](std::int64_t lane, int) {
+    run_lane(layout, instance, fork, static_cast<std::size_t>(lane));
+  });
 }
 
 // Null where there is no memory for one.
@@ -77,7 +77,7 @@ std::string PlanForks::to_string() const {
   std::shared_ptr<const ForkedLayout> forked;
   {
     const std::lock_guard lock(mutex_);
-    if (trial_.is_forked()) forked = forked_;
+    forked = settled_;
   }
   std::string text;
   if (forked == nullptr) return text;
@@ -99,16 +99,33 @@ void PlanForks::choose(const StepTimes& times) const {
   } catch (...) {  // no memory for it: runs go on without
   }
   const std::lock_guard lock(mutex_);
-  forked_ = std::move(forked);
-  trial_.set_forks(forked_ != nullptr);
+  trial_.set_forks(forked != nullptr);
+  tried_ = std::move(forked);
   is_choosing_ = false;
+  follow_trial();
 }
 
-void PlanForks::run_shared(std::span<const Place> in_places,
-                           std::span<const Place> out_places) const {
-  layout_.run_between(layout_.take(), in_places, out_places, [&](const Instance& instance) {
-    layout_.run_steps(instance, 0, layout_.program.steps.size());
-  });
+// With mutex_ held, after each word to the trial: what runs take if it has come to an end.
+void PlanForks::follow_trial() const {
+  if (trial_.turn() != Turn::Settled || trial_.wants_forks()) return;
+  settled_ = trial_.is_forked() ? std::move(tried_) : nullptr;
+  tried_ = nullptr;
+  if (settled_ != nullptr) layout_.forget_free();  // the memory of the other way
+}
+
+void PlanForks::give_up(Turn turn) const {
+  const std::lock_guard lock(mutex_);
+  if (turn != trial_.turn()) return;
+  trial_.give_up();
+  follow_trial();
+}
+
+void PlanForks::note_run(Turn turn, double seconds) const {
+  const std::lock_guard lock(mutex_);
+  if (turn != trial_.turn()) return;
+  if (turn == Turn::Settled) return trial_.note_settled();
+  trial_.note_run(turn, seconds);
+  follow_trial();
 }
 
 void PlanForks::run_timing_steps(Turn turn, std::span<const Place> in_places,
@@ -122,9 +139,8 @@ void PlanForks::run_timing_steps(Turn turn, std::span<const Place> in_places,
     }();
     is_timed = may_fork(layout_.program, shared);
     if (std::ranges::find(is_timed, true) == is_timed.end()) {
-      run_shared(in_places, out_places);
-      const std::lock_guard lock(mutex_);
-      return trial_.give_up();
+      layout_.run(layout_.take(), in_places, out_places);
+      return give_up(turn);
     }
   }
   std::vector<double> seconds(steps, std::numeric_limits<double>::infinity());
@@ -141,19 +157,6 @@ void PlanForks::run_timing_steps(Turn turn, std::span<const Place> in_places,
   trial_.note_steps(turn, seconds);
 }
 
-void PlanForks::note_run(Turn turn, double seconds) const {
-  const std::lock_guard lock(mutex_);
-  if (turn == Turn::Settled) return trial_.note_settled();
-  trial_.note_run(turn, seconds);
-  if (trial_.turn() != Turn::Settled) return;
-  // The memory of the other way.
-  if (trial_.is_forked()) {
-    layout_.forget_free();
-  } else {
-    forked_ = nullptr;
-  }
-}
-
 void PlanForks::run(std::span<const Place> in_places, std::span<const Place> out_places) const {
   Turn turn{};
   std::optional<StepTimes> times;              // from which this run chooses
@@ -165,28 +168,25 @@ void PlanForks::run(std::span<const Place> in_places, std::span<const Place> out
       times = trial_.times();
       is_choosing_ = true;
     }
-    if (turn == Turn::Forked || (turn == Turn::Settled && trial_.is_forked())) forked = forked_;
+    if (turn == Turn::Forked) forked = tried_;
+    if (turn == Turn::Settled) forked = settled_;
   }
   if (times) choose(*times);
   if (turn == Turn::TimeShared || turn == Turn::TimeAlone) {
     return run_timing_steps(turn, in_places, out_places);
   }
-  std::unique_ptr<Instance> instance;
-  if (forked != nullptr) {
-    instance = try_take(forked->layout);
-    if (instance == nullptr) {
-      turn = Turn::Settled;
-      const std::lock_guard lock(mutex_);
-      trial_.give_up();
-      forked_ = nullptr;
-    }
+  std::unique_ptr<Instance> instance = forked != nullptr ? try_take(forked->layout) : nullptr;
+  if (instance == nullptr && forked != nullptr) {
+    if (turn == Turn::Forked) give_up(turn);
+    forked = nullptr;
   }
+  if (instance == nullptr) instance = layout_.take();
   const bool is_timed = turn != Turn::Settled;
   const double begin = is_timed ? now_() : 0.0;
-  if (instance != nullptr) {
+  if (forked != nullptr) {
     forked->run(std::move(instance), in_places, out_places);
   } else {
-    run_shared(in_places, out_places);
+    layout_.run(std::move(instance), in_places, out_places);
   }
   note_run(turn, is_timed ? now_() - begin : 0.0);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "quanta/runtime/detail/fork_trial.h"
 #include "quanta/runtime/detail/forks.h"
 #include "quanta/runtime/detail/plan_layout.h"
 
@@ -42,8 +43,9 @@ class PlanForks {
   void choose(const StepTimes& times) const;
   void run_timing_steps(Turn turn, std::span<const Place> in_places,
                         std::span<const Place> out_places) const;
-  void run_shared(std::span<const Place> in_places, std::span<const Place> out_places) const;
   void note_run(Turn turn, double seconds) const;
+  void give_up(Turn turn) const;
+  void follow_trial() const;
 
   const Layout& layout_;
   int threads_;
@@ -51,7 +53,8 @@ class PlanForks {
   mutable std::mutex mutex_;
   mutable ForkTrial trial_;
   mutable bool is_choosing_ = false;  // a thread does
-  mutable std::shared_ptr<const ForkedLayout> forked_;
+  // What runs take that are settled, and what is tried beside it; null: no forks.
+  mutable std::shared_ptr<const ForkedLayout> settled_, tried_;
 };
 
 }  // namespace quanta::replay::detail

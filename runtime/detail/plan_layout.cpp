@@ -151,4 +151,10 @@ void Layout::run_steps(const Instance& instance, std::size_t begin, std::size_t 
   for (std::size_t i = begin; i < end; ++i) run_step(instance, i, i + 1);
 }
 
+void Layout::run(std::unique_ptr<Instance> instance, std::span<const Place> in_places,
+                 std::span<const Place> out_places) const {
+  run_between(std::move(instance), in_places, out_places,
+              [&](const Instance& own) { run_steps(own, 0, program.steps.size()); });
+}
+
 }  // namespace quanta::replay::detail

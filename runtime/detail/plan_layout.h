@@ -92,6 +92,9 @@ struct Layout {
     run(std::as_const(*instance));
     give(std::move(instance));
   }
+  /// Those that run all steps in their order.
+  void run(std::unique_ptr<Instance> instance, std::span<const Place> in_places,
+           std::span<const Place> out_places) const;
 
  private:
   mutable std::mutex mutex_;

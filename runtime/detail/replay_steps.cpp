@@ -446,4 +446,11 @@ void hand_on_ranges(Program& program) {
   }
 }
 
+void simplify(Program& program, const Device& device) {
+  drop_unused(program);
+  share_equal_steps(program);
+  join_steps(program);
+  if (device.is_cpu()) hand_on_ranges(program);
+}
+
 }  // namespace quanta::replay::detail

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "quanta/runtime/device.h"
 #include "quanta/runtime/recorder.h"
 
 namespace quanta::replay::detail {
@@ -94,21 +95,7 @@ void join_steps(Program& program);
 /// On the CPU: steps that look for the range of what they read get it from the step that writes it,
 /// where that one can tell.
 void hand_on_ranges(Program& program);
-
-/// Steps [begin, end) in lanes that need nothing of each other; each lane's are in their order. What is
-/// one lane is run by one thread.
-struct Fork {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  std::vector<std::vector<std::size_t>> lanes;
-
-  friend bool operator==(const Fork&, const Fork&) = default;
-};
-
-/// Lets steps write where they read, where they may.
-void reuse_inputs(Program& program);
-/// Lays the Arena buffers into one block; returns its size. What is needed at the same time lies
-/// apart: lanes of a fork run at the same time, forks and the steps between them one after the other.
-std::size_t place_buffers(Program& program, std::span<const Fork> forks = {});
+/// All of these, one after the other.
+void simplify(Program& program, const Device& device);
 
 }  // namespace quanta::replay::detail

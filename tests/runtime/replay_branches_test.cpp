@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "plan_support.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/cat.h"
 #include "quanta/ops/conv.h"
@@ -75,17 +76,7 @@ TEST_CASE("forks: the branches of a block give the same side by side") {
   const Block block;
   const Tensor example =
       test::random_tensor({1, 24, 14, 14}).contiguous(MemoryFormat::ChannelsLast);
-  const Program program = [&] {
-    const replay::Recording recording(example);
-    const Tensor y = block(example);
-    Program made = make_program(recording, {&example, 1}, {&y, 1});
-    drop_unused(made);
-    share_equal_steps(made);
-    join_steps(made);
-    hand_on_ranges(made);
-    reuse_inputs(made);
-    return made;
-  }();
+  const Program program = test::program_of(block, example);
   const std::size_t steps = program.steps.size();
   const std::vector<bool> may = may_fork(program, std::vector<double>(steps, 1.0));
   CHECK(std::ranges::count(may, true) > 8);
@@ -93,17 +84,14 @@ TEST_CASE("forks: the branches of a block give the same side by side") {
   const ForkedLayout forked(program, best_forks(program, times, 4));
   REQUIRE(forked.forks.size() == 1);
   CHECK(forked.forks[0].lanes.size() == 5);
-  const Buffer& buffer = program.buffers[program.outputs[0].buffer];
   test::with_threads({1, 2, 3, 8}, [&] {
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
       const Tensor x =
           test::random_tensor({1, 24, 14, 14}, seed).contiguous(MemoryFormat::ChannelsLast);
-      const Place in{x.storage(), x.storage()->data()};
-      Place out;
-      out.storage = IntrusivePtr<Storage>(new Storage(buffer.bytes, Device::cpu()));
-      out.begin = out.storage->data();
-      forked.run(forked.layout.take(), {&in, 1}, {&out, 1});
-      CHECK(test::same_bits(tensor_of(program.outputs[0], out.storage, out.begin), block(x)));
+      const Tensor y = test::result_of(program, x, [&](const auto& in, const auto& out) {
+        forked.run(forked.layout.take(), in, out);
+      });
+      CHECK(test::same_bits(y, block(x)));
     }
   });
 }

@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "plan_support.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/detail/buffer_places.h"
 #include "quanta/runtime/detail/replay_steps.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -66,30 +68,6 @@ struct Turned : Op<Turned> {
   std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return {}; }
 };
 
-void check_memory(const Program& program) {
-  std::vector<std::size_t> first(program.buffers.size(), program.steps.size() + 1);
-  std::vector<std::size_t> last(program.buffers.size(), 0);
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    for (const auto* values : {&program.steps[i].inputs, &program.steps[i].outputs}) {
-      for (const detail::Value& value : *values) {
-        first[value.buffer] = std::min(first[value.buffer], i);
-        last[value.buffer] = std::max(last[value.buffer], i);
-      }
-    }
-  }
-  for (std::size_t a = 0; a < program.buffers.size(); ++a) {
-    for (std::size_t b = 0; b < a; ++b) {
-      const Buffer& left = program.buffers[a];
-      const Buffer& right = program.buffers[b];
-      const bool in_arena = left.kind == BufferKind::Arena && right.kind == BufferKind::Arena;
-      if (!in_arena || first[a] > last[b] || first[b] > last[a]) continue;
-      const bool apart =
-          left.offset + left.bytes <= right.offset || right.offset + right.bytes <= left.offset;
-      CHECK(apart);
-    }
-  }
-}
-
 TEST_CASE("replay: plans of random networks give what the networks give") {
   std::size_t shared = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
@@ -101,14 +79,11 @@ TEST_CASE("replay: plans of random networks give what the networks give") {
       const Recording recording(example);
       const Tensor y = random_network(example, seed);
       plan = std::make_unique<ReplayPlan>(recording, example, y);
-      Program program = detail::make_program(recording, {&example, 1}, {&y, 1});
-      detail::drop_unused(program);
-      detail::share_equal_steps(program);
-      detail::reuse_inputs(program);
-      const std::size_t bytes = detail::place_buffers(program);
-      check_memory(program);
-      CHECK(bytes == plan->info().arena_bytes);
     }
+    Program program =
+        test::program_of([&](const Tensor& x) { return random_network(x, seed); }, example);
+    CHECK(detail::place_buffers(program) == plan->info().arena_bytes);
+    test::check_memory(program);
     for (int repeat = 0; repeat < 3; ++repeat) {
       const Tensor x = randn({kRows, kColumns}, generator);
       const Tensor wanted = random_network(x, seed);
