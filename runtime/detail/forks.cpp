@@ -88,13 +88,6 @@ class GrowingLanes {
     return total_ / static_cast<double>(std::min(threads, count_));
   }
 
-  double longest_seconds() {
-    double longest = 0.0;
-    for (std::size_t i = 0; i < root_.size(); ++i) {
-      if (find(i) == i) longest = std::max(longest, seconds_[i]);
-    }
-    return longest;
-  }
   std::vector<std::vector<std::size_t>> lanes() {
     std::vector<std::vector<std::size_t>> result;
     std::vector<std::size_t> roots;
@@ -208,7 +201,8 @@ std::vector<Fork> best_forks(const Program& program, const StepTimes& times, int
     GrowingLanes lanes(begin);
     for (std::size_t i = begin; i < end; ++i) lanes.add(conflicts[i], times.alone[i]);
     forks.push_back({begin, end, lanes.lanes(), ItemLength::Short});
-    if (lanes.longest_seconds() >= kLongSeconds) forks.back().length = ItemLength::Long;
+    // With a thread each, lanes take as long as the longest one.
+    if (lanes.seconds(end - begin) >= kLongSeconds) forks.back().length = ItemLength::Long;
     end = begin;
   }
   std::ranges::reverse(forks);

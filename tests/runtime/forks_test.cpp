@@ -16,6 +16,7 @@
 #include "quanta/runtime/detail/fork_trial.h"
 #include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/random.h"
+#include "random_network.h"
 
 namespace quanta::replay {
 namespace {
@@ -155,12 +156,13 @@ Fork fork_of(const Program& program, const StepTimes& times, std::size_t begin, 
   return fork;
 }
 
+std::size_t below_of(Generator& generator, std::size_t count) {
+  return static_cast<std::size_t>(test::below(generator, static_cast<std::int64_t>(count)));
+}
+
 TEST_CASE("forks: no others of random programs take less time") {
   Generator generator(5);
-  const auto below = [&](std::size_t count) {
-    return std::min(count - 1,
-                    static_cast<std::size_t>(generator.uniform() * static_cast<float>(count)));
-  };
+  const auto below = [&](std::size_t count) { return below_of(generator, count); };
   std::size_t found = 0;
   for (int repeat = 0; repeat < 300; ++repeat) {
     CAPTURE(repeat);
@@ -209,10 +211,7 @@ TEST_CASE("forks: of long programs they keep every order, however far apart two 
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
     CAPTURE(seed);
     Generator generator(seed);
-    const auto below = [&](std::size_t count) {
-      return std::min(count - 1,
-                      static_cast<std::size_t>(generator.uniform() * static_cast<float>(count)));
-    };
+    const auto below = [&](std::size_t count) { return below_of(generator, count); };
     // Step i writes buffer i + 1. Most read what was there first, some what was written about 64 steps
     // before, which is as far as a fork goes.
     std::vector<Uses> steps;

@@ -82,12 +82,12 @@ Tensor view_of(const Tensor& x, std::int64_t kind) {
   }
 }
 
+}  // namespace
+
 std::int64_t below(Generator& generator, std::int64_t count) {
   return std::min(count - 1,
                   static_cast<std::int64_t>(generator.uniform() * static_cast<float>(count)));
 }
-
-}  // namespace
 
 Tensor random_network(const Tensor& x, std::uint64_t seed) {
   Generator generator(seed);

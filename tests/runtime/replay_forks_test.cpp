@@ -33,7 +33,6 @@ namespace {
 
 using detail::Fork;
 using detail::Program;
-using detail::StepTimes;
 using test::combined;
 using test::kColumns;
 using test::kRows;
@@ -76,6 +75,12 @@ TEST_CASE("forks: random networks give the same side by side") {
   CHECK(side_by_side > 200);
 }
 
+void add_one(const Tensor& x, const Tensor& out) {
+  const auto* from = x.data<float>();
+  auto* to = static_cast<float*>(out.data_ptr());
+  for (std::int64_t i = 0; i < x.numel(); ++i) to[i] = from[i] + 1.0F;
+}
+
 /// Microseconds of this thread, as Checked counts them.
 thread_local int counted_time = 0;
 double counted_seconds() { return 1e-6 * counted_time; }
@@ -90,9 +95,7 @@ struct Checked : Op<Checked> {
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     counted_time += get_num_threads() > 1 ? 40 : 5;
-    const auto* from = in[0].data<float>();
-    auto* to = static_cast<float*>(out[0].data_ptr());
-    for (std::int64_t i = 0; i < in[0].numel(); ++i) to[i] = from[i] + 1.0F;
+    add_one(in[0], out[0]);
     return "scalar";
   }
 };
@@ -110,12 +113,6 @@ Tensor branches(const Tensor& x) {
 }
 
 Tensor chain(const Tensor& x) { return checked(checked(checked(x))); }
-
-template <typename Network>
-ReplayPlan plan_of(const Network& network, const Tensor& x) {
-  const Recording recording(x);
-  return {recording, x, network(x)};
-}
 
 /// A layout, and what runs it by the counted time.
 struct Counted {
@@ -206,9 +203,7 @@ struct Meet : Op<Meet> {
       comes([&] { return meeting->has_thrown.load(); });
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    const auto* from = in[0].data<float>();
-    auto* to = static_cast<float*>(out[0].data_ptr());
-    for (std::int64_t i = 0; i < in[0].numel(); ++i) to[i] = from[i] + 1.0F;
+    add_one(in[0], out[0]);
     meeting->has_written = true;
     return "scalar";
   }
@@ -291,9 +286,7 @@ struct Slow : Op<Slow> {
       ++*alone;
     else
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    const auto* from = in[0].data<float>();
-    auto* to = static_cast<float*>(out[0].data_ptr());
-    for (std::int64_t i = 0; i < in[0].numel(); ++i) to[i] = from[i] + 1.0F;
+    add_one(in[0], out[0]);
     return "scalar";
   }
 };
